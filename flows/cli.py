@@ -17,7 +17,7 @@ from cyclopts import App, CycloptsError, UnknownOptionError
 
 from clicktower.flows.config.commands import COMMANDS, OPTIONS, call_command, function_of
 from clicktower.schemas.errors import UsageError
-from clicktower.schemas.process import asked_to_end_by, end_at_signals, signals_raising, use_scratch
+from clicktower.schemas.process import asked_to_end_by, end_at_signals, end_process, signals_raising, use_scratch
 
 HELP = """Turn a search engine's click log into sentence embeddings that rank.
 
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         gc.freeze()  # otherwise the interpreter scans all objects of Beam and torch once more: 0.3 s
     except (KeyboardInterrupt, SystemExit):
         code = _ended(command, json)
-    sys.exit(code)
+    end_process(code)
 
 
 def run(arguments: list[str]) -> int:

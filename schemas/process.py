@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from clicktower.schemas.errors import StageError
 
@@ -46,6 +46,7 @@ def make_scratch(parent: str | None = None) -> str:
                 break
             os.close(lock)
     atexit.register(_remove, folder, os.getpid())
+    _own_scratch.append(folder)
     return folder
 
 
@@ -126,13 +127,17 @@ def _remove_left_behind(parent: str) -> None:
 #
 # It raises an exception in the main thread, so that child processes and an engine's jobs end too. An engine may lose
 # that exception or turn it into an error of its own, so the signal is noted, and whoever handles an error asks for it.
-# A command also ends where the exception is lost, or the main thread is inside compiled code: the system writes the
-# signal's number into a pipe, and a thread reads it.
+# A command also ends where the exception is lost, the main thread is inside compiled code, or the interpreter waits for
+# a thread that never ends (Beam's state sampler, if the exception hit its owner): the system writes the signal's number
+# into a pipe, and a thread reads it.
 
 END_SECONDS = 15.0  # a flow gives its stage 20 (flows.submit), Prefect's worker gives the flow 30
+THREADS_SECONDS = 3.0  # for other threads, after the main thread
 _EXCEPTION_BY_DEFAULT = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 _asked_by: signal.Signals | None = None
 _has_raised = _is_held = False
+_main_ends = threading.Event()
+_own_scratch = list[str]()
 
 
 def asked_to_end_by() -> signal.Signals | None:
@@ -150,7 +155,8 @@ def raise_if_asked_to_end() -> None:
 
 def end_at_signals(last_words: Callable[[signal.Signals], object]) -> None:
     """From now on SIGTERM and SIGINT end this process, a command, within END_SECONDS: by an exception (see
-    `signals_raising`), or at once after that time and a call of `last_words` with the signal.
+    `signals_raising`) that leads to `end_process`, or at once after that time and a call of `last_words` with the
+    signal.
     """
     if not _handle_signals():
         return
@@ -162,12 +168,22 @@ def end_at_signals(last_words: Callable[[signal.Signals], object]) -> None:
             number = os.read(read, 1)[0]
             if number in _EXCEPTION_BY_DEFAULT:  # others have handlers too
                 _note(number)
-                time.sleep(END_SECONDS)
-                last_words(signal.Signals(number))
+                if _main_ends.wait(END_SECONDS):
+                    time.sleep(THREADS_SECONDS)
+                else:
+                    last_words(signal.Signals(number))
+                for folder in _own_scratch:
+                    shutil.rmtree(folder, ignore_errors=True)
                 os._exit(128 + number)
 
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     threading.Thread(target=watch, name="signals", daemon=True).start()
+
+
+def end_process(code: int) -> NoReturn:
+    """Exit from the main thread; after a signal within THREADS_SECONDS, whatever other threads do."""
+    _main_ends.set()
+    sys.exit(code)
 
 
 @contextmanager

@@ -73,6 +73,24 @@ def test_what_was_started_is_ended_also_where_an_engine_makes_an_error_of_the_in
     assert ended(BLOCK.format(block=block), number) == (code, "ended what was started None\n")
 
 
+def test_a_thread_that_never_ends_does_not_hold_a_command(tmp_path):
+    code = """
+import threading
+process.THREADS_SECONDS = 0.1
+process.end_at_signals(print)
+print(process.make_scratch(), file=open("scratch", "w"))
+threading.Thread(target=threading.Event().wait).start()
+try:
+    wait()
+except SystemExit:
+    print("the exception came", flush=True)
+process.end_process(1)
+"""
+    code = f"import os\nos.chdir({str(tmp_path)!r})\n{code}"
+    assert ended(code, signal.SIGTERM) == (143, "the exception came\n")
+    assert not Path((tmp_path / "scratch").read_text().strip()).exists()
+
+
 def test_who_handles_a_signal_already_goes_on_to():
     own = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"
     assert ended(own + BLOCK.format(block="wait()"), signal.SIGTERM)[0] == 7
