@@ -16,6 +16,7 @@ alone (UNFIT), so that a file read in parts has the same documents as one read a
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pkgutil import resolve_name
@@ -31,10 +32,13 @@ from clicktower.schemas.search_log import not_null
 from clicktower.schemas.text_contract import MARKS_OF_NOTHING, ids, normalise_column
 from clicktower.schemas.text_file import (
     COMPRESSED,
+    GZIP,
     HEAD_BYTES,
     NOT_TEXT,
+    PARQUET,
     PLAIN,
     RETURNS_FIX,
+    ZSTD,
     ends_lines_by_returns,
     is_utf8,
     kind_of,
@@ -195,6 +199,7 @@ FORMS = (".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
 _JSON = (".jsonl", ".ndjson", ".json")
 _MARK = b"\xef\xbb\xbf"  # of the order of bytes, before UTF-8
 _HEADER = re.compile(rb"id\ttitle\r*\n", re.IGNORECASE)
+_FIXES = {**NOT_TEXT, PARQUET: "Give it a name that ends in .parquet."}
 _BLOCK_BYTES = 32 << 20
 _PIECE_BYTES = 8 << 20
 
@@ -286,14 +291,19 @@ def _with_title(block: DocumentsBlock) -> DocumentsBlock:
 def require_documents(uri: str) -> str:
     """The format of a documents file, by its extension: one of FORMS.
 
-    Raises UsageError (no file, unknown format) and StageError (an empty file).
+    Raises UsageError (no file, unknown format) and StageError (an empty file, or one that does not begin as text does).
     """
     form = _form_of(uri)
     size = storage.size_bytes(uri)
     if size is None:
+        if storage.exists(uri):
+            raise UsageError(f"{uri} is a folder or a pipe, and should be a file.", "Write the documents to one file.")
         raise UsageError(f"There is no such file: {uri}.", "Check the path of the documents.")
     if not size:
         raise _empty(uri)
+    if form != ".parquet":
+        with storage.open_read(uri) as file, suppress(OSError, pa.ArrowInvalid):  # whoever reads it all tells of damage
+            _require_text(uri, _decompressed(uri, file).read(HEAD_BYTES))
     return form
 
 
@@ -341,7 +351,7 @@ def _decompressed(uri: str, file: IO[bytes]) -> Any:
     kind = kind_of(file.read(HEAD_BYTES))
     file.seek(0)
     if kind in NOT_TEXT:
-        raise StageError(f"{uri} should be text, and is a file of the kind {kind}.", NOT_TEXT[kind])
+        raise StageError(f"{uri} should be text, and is a file of the kind {kind}.", _FIXES[kind])
     require_promised(uri, kind)
     return file if kind == PLAIN else pa.CompressedInputStream(pa.PythonFile(file, mode="r"), kind)
 
@@ -354,8 +364,7 @@ def parse_documents(
     Raises StageError for another encoding, a JSON array, or a missing column.
     """
     if not offset:
-        if encoding := other_encoding(content[:HEAD_BYTES]):
-            raise StageError(f"The file {uri} is {encoding.upper()}.", f"Convert it: iconv -f {encoding} -t utf-8.")
+        _require_text(uri, content[:HEAD_BYTES])
         if ends_lines_by_returns(content):
             raise StageError(f"The file {uri} ends its lines in carriage returns alone.", RETURNS_FIX)
         if content.startswith(_MARK):
@@ -373,6 +382,14 @@ def parse_documents(
     if columns:
         raise no_column(uri, columns[0])
     return parse_tabs(content, offset)
+
+
+def _require_text(uri: str, start: bytes) -> None:
+    """Raise StageError for text that begins in another encoding, or as a compressed file does once it is unpacked."""
+    if kind_of(start) in (GZIP, ZSTD):
+        raise StageError(f"{uri} is packed twice.", "Unpack it once.")
+    if encoding := other_encoding(start):
+        raise StageError(f"The file {uri} is {encoding.upper()}.", f"Convert it: iconv -f {encoding} -t utf-8.")
 
 
 # What is wrong with a file.

@@ -18,13 +18,13 @@ _MAGICS = {
     b"\x1f\x8b": GZIP,
     b"\x28\xb5\x2f\xfd": ZSTD,
     b"\x50\x2a\x4d\x18": ZSTD,  # a skippable frame, which pzstd begins with
-    b"PAR1": PARQUET,
+    b"PAR1\x15": PARQUET,  # with the first byte of a page or a footer: an id such as PAR1001 is text
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x04\x22\x4d\x18": "lz4",
     b"7z\xbc\xaf\x27\x1c": "7z",
     b"PK\x03\x04": "zip",
-    b"ARROW1": "Arrow",
+    b"ARROW1\0\0": "Arrow",
     b"Obj\x01": "Avro",
 }
 _TAR_MAGIC, _TAR_AT = b"ustar", 257
@@ -105,6 +105,8 @@ def decoded(content: bytes, name: str) -> str:
             content = pa.CompressedInputStream(pa.BufferReader(content), "zstd").read()
     except (EOFError, OSError, zlib.error):
         raise UsageError(f"The compressed file {name} is not whole.", "Copy it again.") from None
+    if kind_of(content[:HEAD_BYTES]) in (GZIP, ZSTD):
+        raise UsageError(f"{name} is packed twice.", "Unpack it once.")
     encoding = other_encoding(content[:HEAD_BYTES]).upper()
     if encoding or b"\0" in content:
         problem = f"is {encoding or 'a binary file (it holds bytes of zero)'}, not UTF-8"

@@ -362,11 +362,19 @@ def test_kept_columns_of_parquet_may_be_categories_and_decimals(write):
         ("d.tsv.zst", pa.compress(TSV.encode() * 99, "zstd", asbytes=True)[:-9], "not a whole compressed"),
         ("d.tsv.gz", TSV, "named like a gzip file"),
         ("d.tsv", bz2.compress(TSV.encode()), "is a file of the kind bzip2"),
+        ("d.tsv", _bytes(pa.table({"id": ["1"], "title": ["a"]})), "Give it a name that ends in .parquet"),
+        ("d.tsv.gz", gzip.compress(gzip.compress(TSV.encode())), "is packed twice"),
     ],
 )
 def test_bad_documents_get_an_error_that_says_why(write, name, content, words):
     with pytest.raises(StageError, match=words):
         read_documents(write(name, content))
+
+
+def test_a_folder_in_place_of_documents_is_called_one(tmp_path):
+    (tmp_path / "d.tsv").mkdir()
+    with pytest.raises(UsageError, match="is a folder or a pipe"):
+        read_documents(str(tmp_path / "d.tsv"))
 
 
 def test_a_missing_file_or_unknown_form_is_wrong_usage(write):

@@ -62,15 +62,21 @@ def test_lines_keep_their_numbers():
         (gzip.compress(PLAIN.encode() * 99)[:-9], "is not whole"),
         (zstd(PLAIN.encode() * 99)[:-9], "is not whole"),
         (b"\x1f\x8bno gzip", "is not whole"),
+        (gzip.compress(gzip.compress(PLAIN.encode())), "is packed twice"),
         (bz2.compress(PLAIN.encode()), "is a file of the kind bzip2"),
         (lzma.compress(PLAIN.encode()), "is a file of the kind xz"),
-        (b"PAR1" + bytes(99), "is a file of the kind parquet"),
+        (b"PAR1\x15" + bytes(99), "is a file of the kind parquet"),
     ],
 )
 def test_other_bytes_are_named(content, problem):
     with pytest.raises(UsageError, match=problem) as error:
         decoded(content, "the file")
     assert error.value.fix
+
+
+@pytest.mark.parametrize("text", ["PAR1001\tparaffin oil\n", "ARROW1\tarrow head\n"])
+def test_ids_that_begin_as_a_kind_of_file_does_are_text(text):
+    assert decoded(text.encode(), "the file") == text
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from clicktower.beam_jobs.build import titles as steps
 from clicktower.beam_jobs.build.titles import ANSWERED, SHOWN, WANTED, answer_titles, title_rows, wanted_titles
 from clicktower.beam_jobs.sources import read_lines
 from clicktower.schemas.documents import add_up_rows, read_documents, unfit_rows
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.text_contract import normalise
 from tests.beam_jobs.build.pools import documents_of, pool_of, titled
 
@@ -136,6 +137,24 @@ def test_documents_read_in_parts_are_those_that_are_read_at_once(tmp_path_factor
             line = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")[int(place.split(":")[1]) - 1]
             assert b"\tw" not in line
             assert b'"w"' not in line
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PAR1\x15", "ends in .parquet"),
+        ("1\ta".encode("utf-16"), "is UTF-16. Convert"),
+        (gzip.compress(gzip.compress(b"1\ta")), "is packed twice"),
+        (gzip.compress(b"1\ta" * 999)[:-9], None),
+    ],
+)
+def test_build_says_of_documents_that_are_not_text_what_evaluate_says(tmp_path, content, words):
+    (tmp_path / "d.tsv").write_bytes(content)
+    for read in (read_documents, steps.plan_documents) if words else ():
+        with pytest.raises(StageError, match=words):
+            read(str(tmp_path / "d.tsv"))
+    if not words:  # a part that is missing shows where all is read
+        assert steps.plan_documents(str(tmp_path / "d.tsv"))
 
 
 def test_row_groups_of_parquet_are_the_documents_that_are_read_at_once(tmp_path):

@@ -77,7 +77,7 @@ def test_packed_data_that_are_cut_or_damaged_are_an_error(tmp_path, pack):
 @pytest.mark.parametrize(("name", "content", "found"), [
     ("log.zst", b"{}\n", "is named like a zstd file"), ("log.gz", _zstd(b"{}\n"), "is named like a gzip file"),
     ("log.bz2", b"BZh91AY", "bzip2"), ("log", b"\xfd7zXZ\x00\x00", "xz"), ("log", b"PK\x03\x04..", "zip"),
-    ("log", b"PAR1....", "--format parquet"), ("log", b"ARROW1..", "Arrow"), ("log", b"Obj\x01....", "Avro"),
+    ("log", b"PAR1\x15...", "--format parquet"), ("log", b"ARROW1\0\0", "Arrow"), ("log", b"Obj\x01....", "Avro"),
     ("log.lz4", b"\x04\x22\x4d\x18....", "lz4"), ("log.7z", b"7z\xbc\xaf\x27\x1c", "7z"),
     ("log.gz", gzip.compress(gzip.compress(b"{}\n")), "packed twice"), ("log.zst", _zstd(b"PK\x03\x04"), "kind zip"),
 ])  # fmt: skip
