@@ -37,7 +37,8 @@ def report_end(number: Signals, stage: str, json: bool) -> None:
         report_error(TransientError(problem, "Run it again: it continues from there."), stage, json)
         sys.stdout.flush()
     else:
-        sys.stderr.write(f"{cause}; what was finished is kept, and the same command continues from there\n")
+        kept = "what was finished is kept, and the same command continues from there"
+        sys.stderr.write(f"{cause}; {'the service has ended' if stage == 'serve' else kept}\n")
         sys.stderr.flush()
 
 

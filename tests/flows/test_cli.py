@@ -130,6 +130,11 @@ def test_an_error_that_names_a_strangers_file_writes_no_escape_to_a_terminal(cap
     assert "repeats q�[31m1. Look at\nit." in capsys.readouterr().err
 
 
+def test_an_interrupted_service_does_not_say_that_it_continues(capsys):
+    failures.report_end(signal.SIGINT, "serve", False)
+    assert capsys.readouterr().err == "interrupted; the service has ended\n"
+
+
 def test_an_interrupt_as_a_command_begins_to_listen_for_it_prints_no_trace(monkeypatch, capfd):
     def interrupted(last_words: object) -> None:
         raise KeyboardInterrupt
