@@ -8,7 +8,6 @@ too. The rest of the project relies on these.
 import errno
 import glob
 import hashlib
-import io
 import mmap
 import os
 import re
@@ -23,8 +22,6 @@ from typing import IO, TypeVar
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
-
-from clicktower.schemas.errors import UsageError
 
 BUILDING = ".building-"  # what the name of an unfinished file or folder begins with
 ABANDONED_SECONDS = 24 * 3600  # after which nobody works at it any more
@@ -162,26 +159,14 @@ def remove(uri: str) -> None:
 
 
 def open_read(uri: str) -> IO[bytes]:
-    """A file, open for reading. Raises UsageError for a pipe."""
     fs, path = filesystem(uri)
-    with _pipes_refused(uri):
-        return fs.open(path, "rb")
+    return fs.open(path, "rb")
 
 
 def read_bytes(uri: str) -> bytes:
-    """A file's current bytes, in one request, without cached listings. Raises UsageError for a pipe."""
+    """A file's current bytes, in one request, without cached listings."""
     fs, path = filesystem(uri)
-    with _pipes_refused(uri):
-        return fs.cat_file(path)
-
-
-@contextmanager
-def _pipes_refused(uri: str) -> Iterator[None]:
-    """Raise UsageError for what fsspec cannot seek in, such as a shell's <(...): a stage reads its inputs twice."""
-    try:
-        yield
-    except io.UnsupportedOperation:
-        raise UsageError(f"{uri} is a pipe, and should be a file.", "Write it to a file, and give that.") from None
+    return fs.cat_file(path)
 
 
 def map_bytes(uri: str) -> mmap.mmap | bytearray:

@@ -19,7 +19,7 @@ _MAGICS = {
     b"\x28\xb5\x2f\xfd": ZSTD,
     b"\x50\x2a\x4d\x18": ZSTD,  # a skippable frame, which pzstd begins with
     b"PAR1\x15": PARQUET,  # with the first byte of a page or a footer: an id such as PAR1001 is text
-    b"BZh": "bzip2",
+    **{b"BZh%d1AY" % level: "bzip2" for level in range(1, 10)},
     b"\xfd7zXZ\x00": "xz",
     b"\x04\x22\x4d\x18": "lz4",
     b"7z\xbc\xaf\x27\x1c": "7z",

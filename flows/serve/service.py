@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -123,10 +124,19 @@ def serve(config: ServeConfig, listening: socket.socket) -> None:
 
     SIGTERM ends the process with code 0: Uvicorn raises it once more after the last answer.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    asked_to_end = threading.Event()
+
+    def end(*_: object) -> None:
+        asked_to_end.set()
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, end)
     if config.workers == 1:
-        app = make_app(config)
-        uvicorn.Server(_uvicorn(config, app)).run(sockets=[listening])
+        server = uvicorn.Server(_uvicorn(config, make_app(config)))
+        with server.capture_signals():
+            if asked_to_end.is_set():  # the exception got lost among the imports
+                sys.exit(0)
+            server.run(sockets=[listening])
         return
     folder = tempfile.mkdtemp(prefix="clicktower-serve-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # workers add up their numbers here (metrics)

@@ -3,6 +3,7 @@
 import errno
 import json as json_module
 import sys
+from io import UnsupportedOperation
 from signal import SIGINT, Signals
 
 from clicktower.flows.config.commands import COMMANDS
@@ -50,6 +51,8 @@ def explain(error: BaseException) -> StageError:
 
     if of_a_store := store_error(error):
         return of_a_store
+    if isinstance(error, UnsupportedOperation):  # a stage reads its inputs twice
+        return UsageError("A pipe is where a file should be.", "Write it to a file, and give that.")
     if isinstance(error, OSError) and error.errno in _OS_REASONS:
         problem, fix = _OS_REASONS[error.errno]
         where = f" ({error.filename})" if error.filename else ""

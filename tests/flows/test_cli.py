@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from io import UnsupportedOperation
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from clicktower.flows import cli
 from clicktower.flows.config.commands import COMMANDS
 from clicktower.flows.show import console, failures
 from clicktower.flows.submit import run_stage_command
+from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError, UsageError
 from tests.imported import ENGINES
 from tests.waiting import SECONDS, wait_until
@@ -109,6 +111,15 @@ def test_a_broken_connection_is_a_failure(monkeypatch, capfd):
     monkeypatch.setattr(cli, "build_app", broken)
     assert cli.run(["settings"]) == 1
     assert capfd.readouterr().err
+
+
+def test_a_pipe_as_judgments_is_refused_in_plain_words():
+    reads, writes = os.pipe()  # as a shell's <(...)
+    os.close(writes)
+    with pytest.raises(UnsupportedOperation) as error:
+        storage.read_bytes(f"/dev/fd/{reads}")
+    os.close(reads)
+    assert failures.explain(error.value).problem == "A pipe is where a file should be."
 
 
 def test_a_name_that_is_not_utf8_is_called_so(tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from clicktower.schemas import storage
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
@@ -27,15 +27,6 @@ def test_a_written_file_is_read_back_and_listed(tmp_path, base):
     assert storage.list_files(base) == ["a/b.txt"]
     assert storage.size_bytes(storage.join(base, "a", "b.txt")) == 3
     assert storage.size_bytes(storage.join(base, "nothing")) is None
-
-
-@pytest.mark.parametrize("read", [storage.read_bytes, storage.open_read])
-def test_a_pipe_is_refused_in_plain_words(read):
-    reads, writes = os.pipe()  # as a shell's <(...)
-    os.close(writes)
-    with pytest.raises(UsageError, match=r"is a pipe, .* Write it to a file"):
-        read(f"/dev/fd/{reads}")
-    os.close(reads)
 
 
 @pytest.mark.parametrize("base", ["{tmp}", "memory://storage-pieces-test"])

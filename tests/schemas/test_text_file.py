@@ -74,7 +74,7 @@ def test_other_bytes_are_named(content, problem):
     assert error.value.fix
 
 
-@pytest.mark.parametrize("text", ["PAR1001\tparaffin oil\n", "ARROW1\tarrow head\n"])
+@pytest.mark.parametrize("text", ["PAR1001\tparaffin oil\n", "ARROW1\tarrow head\n", "BZh9\tbolt\n"])
 def test_ids_that_begin_as_a_kind_of_file_does_are_text(text):
     assert decoded(text.encode(), "the file") == text
 

@@ -266,6 +266,32 @@ def test_a_request_under_way_is_answered_after_sigterm_and_no_other_is_taken(mod
         assert process.wait(SECONDS) == 0
 
 
+UNLUCKY = """
+import os, signal
+from clicktower.flows.serve import service
+
+class Dropped:
+    def __del__(self):  # Python prints and drops what is raised here, as in the callbacks of its imports
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.getpid()
+
+def make_app(config):
+    Dropped()
+    async def app(scope, receive, send):
+        raise NotImplementedError
+    return app
+
+service.make_app = make_app
+config = service.ServeConfig(release="live", port=0)
+service.serve(config, service.listen(config))
+"""
+
+
+def test_sigterm_whose_exception_gets_lost_ends_the_service_too():
+    done = subprocess.run([sys.executable, "-c", UNLUCKY], timeout=SECONDS, capture_output=True, text=True, check=False)
+    assert (done.returncode, "SystemExit" in done.stderr) == (0, True)
+
+
 def test_a_release_that_cannot_be_opened_is_tried_again_after_a_while(model, tmp_path, monkeypatch):
     uri = str(tmp_path / "live")
     first = publish_named(model, uri, "one", tmp_path)
