@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
     try:
         return _run(arguments)
     except BrokenPipeError:
-        for stream in filter(_is_unread, (sys.stdout, sys.stderr)):  # the interpreter flushes them at its end
+        for stream in _unread_streams():  # the interpreter flushes them at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 128 + SIGPIPE
 
@@ -99,7 +99,7 @@ def _run(arguments: list[str]) -> int:
                 result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
             return result if isinstance(result, int) else 0
         except Exception as error:
-            if isinstance(error, BrokenPipeError) and (_is_unread(sys.stdout) or _is_unread(sys.stderr)):
+            if isinstance(error, BrokenPipeError) and _unread_streams():
                 raise
             if asked_to_end_by():
                 return _ended(command, json)
@@ -131,11 +131,12 @@ def _say_ended(command: str, json: bool, number: Signals) -> None:
     report_end(number, command, json)
 
 
-def _is_unread(stream: IO[str]) -> bool:
-    """Whether nobody reads the pipe that a stream writes to."""
-    poll = select.poll()
-    poll.register(stream.fileno(), 0)
-    return bool(poll.poll(0))  # only an error, such as the closed end, is asked for
+def _unread_streams() -> list[IO[str]]:
+    """Those of stdout and stderr that are pipes which nobody reads."""
+    poll, by_number = select.poll(), {stream.fileno(): stream for stream in (sys.stdout, sys.stderr) if stream}
+    for number in by_number:
+        poll.register(number, 0)  # for errors alone
+    return [by_number[number] for number, _ in poll.poll(0)]
 
 
 def _command(arguments: Sequence[str]) -> str:
