@@ -181,7 +181,8 @@ def main() -> None:
         value = {
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": f"python benchmarks/quality.py --dataset {options.dataset} --work WORK"
-            f" --seeds {' '.join(map(str, options.seeds))} --rows {' '.join(options.rows[:number])}",
+            f" --seeds {' '.join(map(str, options.seeds))} --rows {' '.join(options.rows[:number])}"
+            + (f" --choices {options.choices}" if options.choices else ""),
             "machine": machine(),
             "dataset": options.dataset,
             "seeds": options.seeds,

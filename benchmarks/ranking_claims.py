@@ -3,11 +3,10 @@
     python benchmarks/ranking_claims.py
 
 Reads benchmarks/results/quality-DATASET.json and writes ranking-claims.json beside them: p of `paper-lstm-96` minus
-each other row as printed and of each row minus BM25, and the means of `paper-lstm-96` minus the stemmed BM25 and ULM.
-BM25 is the stemmed one, or that by white space where a record is older than the stemmed one (`bm25` says which). p is
-of paired randomisation, corrected by Holm over all comparisons of all sets at a cutoff. Records have it corrected for
-their own set; what it was before that is at most what comes back from the correction, and that bound is corrected anew:
-no p here is too small.
+each other row as printed and of each row minus the stemmed BM25, and the means of `paper-lstm-96` minus the stemmed
+ULM. p is of paired randomisation, corrected by Holm over all comparisons of all sets at a cutoff. Records have it
+corrected for their own set; what it was before that is at most what comes back from the correction, and that bound is
+corrected anew: no p here is too small.
 """
 
 import json
@@ -22,8 +21,7 @@ RESULTS = Path(__file__).parent / "results"
 SETS = ("homedepot", "dbpedia_entity", "sogou_qt", "nfcorpus")
 CUTOFFS = ("ndcg@1", "ndcg@3", "ndcg@10")
 LSTM = "paper-lstm-96"
-KINDS = ("lstm minus", "minus bm25")
-STEMMED = ("bm25", "ulm")
+KINDS = (f"{LSTM} minus", "minus_bm25")  # of the comparisons in a record
 ROUNDING = 5e-5  # of p in the records
 
 
@@ -37,48 +35,27 @@ def uncorrected(p_corrected: Sequence[float]) -> np.ndarray:
     return np.where(p < 1, p / (len(p) - rank + 1), 1)
 
 
-def bm25_of(record: dict) -> str:
-    """The BM25 that a record's rows are compared with."""
-    return "bm25" if "minus_bm25" in record else "bm25-printed"
-
-
-def comparisons(record: dict, kind: str) -> dict[str, dict]:
-    """A record's comparisons of a kind, by row."""
-    return record[f"{LSTM} minus" if kind == "lstm minus" else f"minus_{bm25_of(record)}"]
-
-
 def claims(records: Mapping[str, dict]) -> dict:
-    """{"comparisons": how many at a cutoff, "bm25": by set, "p": by set, kind, row and cutoff, "stemmed": means by set
-    and row}.
-    """
-    found: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    """{"comparisons": their number by cutoff, "p": by set, kind, row and cutoff, "minus_ulm": means by set, cutoff}."""
+    p_of: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     family: dict[str, list[tuple[dict, float]]] = {cutoff: [] for cutoff in CUTOFFS}
     for name, record in records.items():
-        found[name] = {kind: {} for kind in KINDS}
-        for kind in KINDS:
-            compared = comparisons(record, kind)
+        p_of[name] = {kind: {row: {} for row in record[kind]} for kind in KINDS}
+        for kind, rows in p_of[name].items():
             for cutoff in CUTOFFS:
-                bounds = uncorrected([values["p"][cutoff] for values in compared.values()]).tolist()
-                family[cutoff] += [
-                    (found[name][kind].setdefault(row, {}), bound)
-                    for row, bound in zip(compared, bounds, strict=True)
-                    if kind == "lstm minus" or row != LSTM or bm25_of(record) == "bm25"  # that of white space is there
-                ]
+                bounds = uncorrected([record[kind][row]["p"][cutoff] for row in rows]).tolist()
+                family[cutoff] += zip(rows.values(), bounds, strict=True)
     for cutoff, members in family.items():
         for (p, _), corrected in zip(members, holm([bound for _, bound in members]), strict=True):
             p[cutoff] = round(corrected, 4)
-    stemmed = {
-        name: {
-            row: {cutoff: round(systems[LSTM][cutoff] - systems[row][cutoff], 4) for cutoff in CUTOFFS}
-            for row in STEMMED
-        }
-        for name, systems in ((name, record["systems"]) for name, record in records.items())
-    }
+    systems_of = {name: record["systems"] for name, record in records.items()}
     return {
-        "comparisons": {cutoff: len(of) for cutoff, of in family.items()},
-        "bm25": {name: bm25_of(record) for name, record in records.items()},
-        "p": found,
-        "stemmed": stemmed,
+        "comparisons": {cutoff: len(members) for cutoff, members in family.items()},
+        "p": p_of,
+        "minus_ulm": {
+            name: {cutoff: round(systems[LSTM][cutoff] - systems["ulm"][cutoff], 4) for cutoff in CUTOFFS}
+            for name, systems in systems_of.items()
+        },
     }
 
 
