@@ -233,12 +233,12 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
     except JobGoesOn:
         raise
     except BaseException as error:
+        storage.remove(scratch_folder(storage.join(folder, attempt)))  # first: it has rows from before the privacy gate
         with _ENDING:
             finished, _ = find_finished(store, request)
             if not finished or finished.manifest.attempt != attempt:  # not this attempt, before the error
                 _REMOVED.add(attempt)
                 storage.remove(storage.join(folder, attempt))
-        storage.remove(scratch_folder(storage.join(folder, attempt)))
         if finished and isinstance(error, Exception):  # another attempt may have been first, and cleared this one
             return finished
         raise
