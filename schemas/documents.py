@@ -36,7 +36,6 @@ from clicktower.schemas.text_file import (
     HEAD_BYTES,
     NOT_TEXT,
     PARQUET,
-    PLAIN,
     RETURNS_FIX,
     ZSTD,
     ends_lines_by_returns,
@@ -44,6 +43,7 @@ from clicktower.schemas.text_file import (
     kind_of,
     other_encoding,
     require_promised,
+    require_text,
 )
 
 FORM = "Give UTF-8 `id<TAB>title` lines, or CSV (commas, a header), JSON lines or Parquet with id and title."
@@ -350,10 +350,8 @@ def _decompressed(uri: str, file: IO[bytes]) -> Any:
     """The stream of a file's text; its first bytes say whether it is compressed."""
     kind = kind_of(file.read(HEAD_BYTES))
     file.seek(0)
-    if kind in NOT_TEXT:
-        raise StageError(f"{uri} should be text, and is a file of the kind {kind}.", _FIXES[kind])
     require_promised(uri, kind)
-    return file if kind == PLAIN else pa.CompressedInputStream(pa.PythonFile(file, mode="r"), kind)
+    return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), kind) if kind in (GZIP, ZSTD) else file
 
 
 def parse_documents(
@@ -385,9 +383,8 @@ def parse_documents(
 
 
 def _require_text(uri: str, start: bytes) -> None:
-    """Raise StageError for text that begins in another encoding, or as a compressed file does once it is unpacked."""
-    if kind_of(start) in (GZIP, ZSTD):
-        raise StageError(f"{uri} is packed twice.", "Unpack it once.")
+    """Raise StageError for a file that is no text by its first bytes, unpacked, or text in another encoding."""
+    require_text(uri, start, _FIXES)
     if encoding := other_encoding(start):
         raise StageError(f"The file {uri} is {encoding.upper()}.", f"Convert it: iconv -f {encoding} -t utf-8.")
 

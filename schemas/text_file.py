@@ -7,9 +7,10 @@ whatever reads queries, judgments, lists of terms, ids or settings reads them al
 import codecs
 import gzip
 import zlib
+from collections.abc import Mapping
 
 from clicktower.schemas import storage
-from clicktower.schemas.errors import StageError, UsageError
+from clicktower.schemas.errors import StageError
 
 PLAIN, GZIP, ZSTD, PARQUET, TAR = "plain", "gzip", "zstd", "parquet", "tar"
 COMPRESSED = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
@@ -63,6 +64,15 @@ def kind_of(start: bytes) -> str:
     return next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), PLAIN)
 
 
+def require_text(name: str, start: bytes, fixes: Mapping[str, str] = NOT_TEXT) -> None:
+    """Raise StageError for a file that is no text by its first bytes, unpacked. `fixes`: what to do with each kind."""
+    kind = kind_of(start)
+    if kind in (GZIP, ZSTD):
+        raise StageError(f"{name} is packed twice.", "Unpack it once.")
+    if kind != PLAIN:
+        raise StageError(f"{name} should be text, and is a file of the kind {kind}.", fixes[kind])
+
+
 def require_promised(uri: str, kind: str) -> None:
     """Raise StageError for a file whose name promises another compression than its first bytes have."""
     promised = next((named for suffix, named in COMPRESSED.items() if uri.lower().endswith(suffix)), kind)
@@ -84,18 +94,16 @@ def other_encoding(start: bytes) -> str:
 
 
 def read_text(uri: str) -> str:
-    """The text of a file. Raises FileNotFoundError, and UsageError as `decoded`."""
+    """The text of a file. Raises OSError, and StageError as `decoded`."""
     return decoded(storage.read_bytes(uri), uri)
 
 
 def decoded(content: bytes, name: str) -> str:
     """The text in the bytes of a file, which may be compressed. `name`: for the errors.
 
-    Raises UsageError for text that is not UTF-8, for a compressed file that is not whole and for other kinds of files.
+    Raises StageError for text that is not UTF-8, for a compressed file that is not whole and for other kinds of files.
     """
     kind = kind_of(content[:HEAD_BYTES])
-    if kind in NOT_TEXT:
-        raise UsageError(f"{name} should be text, and is a file of the kind {kind}.", NOT_TEXT[kind])
     try:
         if kind == GZIP:
             content = gzip.decompress(content)
@@ -104,17 +112,15 @@ def decoded(content: bytes, name: str) -> str:
 
             content = pa.CompressedInputStream(pa.BufferReader(content), "zstd").read()
     except (EOFError, OSError, zlib.error):
-        raise UsageError(f"The compressed file {name} is not whole.", "Copy it again.") from None
-    if kind_of(content[:HEAD_BYTES]) in (GZIP, ZSTD):
-        raise UsageError(f"{name} is packed twice.", "Unpack it once.")
-    encoding = other_encoding(content[:HEAD_BYTES]).upper()
-    if encoding or b"\0" in content:
-        problem = f"is {encoding or 'a binary file (it holds bytes of zero)'}, not UTF-8"
-        raise UsageError(f"{name} {problem}.", "Convert the file to UTF-8.")
+        raise StageError(f"The compressed file {name} is not whole.", "Copy it again.") from None
+    require_text(name, content[:HEAD_BYTES])
+    binary = "a binary file (it holds bytes of zero)" if b"\0" in content else ""
+    if other := other_encoding(content[:HEAD_BYTES]).upper() or binary:
+        raise StageError(f"{name} is {other}, not UTF-8.", "Convert the file to UTF-8.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"Byte {error.start:,} of {name} is not UTF-8.", "Convert the file to UTF-8.") from None
+        raise StageError(f"Byte {error.start:,} of {name} is not UTF-8.", "Convert the file to UTF-8.") from None
 
 
 def is_utf8(text: bytes | None) -> bool:

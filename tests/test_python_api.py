@@ -272,7 +272,7 @@ def test_what_is_no_release_and_no_model_is_said(path):
 def test_folders_in_place_of_files_are_said(trained, tmp_path):
     for name in ("pointer.json", "manifest.json"):
         (tmp_path / name[0] / name).mkdir(parents=True)
-        with pytest.raises(StageError, match="A folder is where a file should be"):
+        with pytest.raises(StageError, match="is a folder, and should be a file"):
             clicktower.load(str(tmp_path / name[0]))
     assert clicktower.load(Path(trained)).dimensions == 8
 

@@ -35,7 +35,7 @@ from clicktower.beam_jobs.checking.findings import (
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from clicktower.beam_jobs.sources.log_files import find_files
 from clicktower.beam_jobs.sources.mapping import UTF8, Events, Mapping
-from clicktower.beam_jobs.sources.read_lines import ReadingPlan
+from clicktower.beam_jobs.sources.read_lines import ReadingPlan, empty_input_error
 from clicktower.beam_jobs.sources.source import file_by_file, form_of
 from clicktower.schemas import storage
 from clicktower.schemas.errors import StageError
@@ -89,7 +89,7 @@ def check_log(
     if config is None and of_log.format:
         findings.append(lacks_mapping(of_log, suggested is not None))
     elif config is None and not findings:
-        findings.append(unknown_form())
+        findings.append(unknown_form() if of_log.num_other else damaged(empty_input_error(logs)))
     elif config:
         source = open_source(config)
         try:

@@ -49,7 +49,7 @@ class ParquetSource:
                 schemas[file] = parquet.schema_arrow
                 groups[file] = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
         if not schemas:
-            raise read_lines.empty_input_error(logs, log.paths)
+            raise read_lines.empty_input_error(logs)
         places = self._places(schemas, cast(Mapping[str, LakeTable | None], log.tables))
         sizes = {file: [group.total_byte_size for group in of_file] for file, of_file in groups.items()}
         return read_lines.ReadingPlan(

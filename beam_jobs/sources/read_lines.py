@@ -39,6 +39,7 @@ from clicktower.schemas.text_file import (
     kind_of,
     other_encoding,
     require_promised,
+    require_text,
 )
 
 _FIXES = {
@@ -149,7 +150,7 @@ def plan_reading(logs: Sequence[str], *, split: bool = True, encoding: str = UTF
         step = RANGE_BYTES if split and not unit.is_stream else size
         units += [replace(unit, start=begin, end=min(begin + step, size)) for begin in range(0, size, step)]
     if not units:
-        raise empty_input_error(logs, files)
+        raise empty_input_error(logs)
     return ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
 
 
@@ -202,11 +203,7 @@ def check_start(file: str, start: FileStart, encoding: str = UTF8) -> None:
     if not start.size:
         return
     require_promised(file, start.kind)
-    for kind in dict.fromkeys((start.kind, kind_of(start.text))):
-        if kind in _FIXES:
-            raise StageError(f"{file} should be lines of text, and is a file of the kind {kind}.", _FIXES[kind])
-    if start.kind != PLAIN and kind_of(start.text) in (GZIP, ZSTD):
-        raise StageError(f"{file} is packed twice.", "Unpack it once.")
+    require_text(file, start.text, _FIXES)
     if name := other_encoding(start.text):
         reading = "" if encoding == UTF8 else f", and is read as {encoding}"
         raise StageError(
@@ -234,7 +231,7 @@ def _has_fields(line: bytes) -> bool:
     return len(keys) > 1 and not keys <= _RESPONSE_KEYS
 
 
-def empty_input_error(logs: Sequence[str], files: Sequence[str]) -> StageError:
+def empty_input_error(logs: Sequence[str]) -> StageError:
     """The error for input files that are all empty."""
     return StageError(f"Every file of {', '.join(logs)} is empty.", "Give a file with at least one line.")
 

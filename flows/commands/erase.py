@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
     """The ids, each once; quotes as CSV writes them around an id are no part of it. `client_id` may only be `-`, for
-    stdin. Raises UsageError.
+    stdin. Raises UsageError, and StageError as `decoded`.
     """
     if client_id is not None and client_id != "-":
         raise UsageError(

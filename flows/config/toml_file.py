@@ -63,6 +63,8 @@ def read_toml(path: str, kind: type[Parsed], *, subject: str, see: str, assignme
         raise UsageError(f"There is no {subject} file {path}.", f"Check the path, or see {see}.") from None
     except OSError as error:
         raise StageError(f"{path} cannot be read: {error.strerror}.", "Make it readable.") from None
+    except StageError as error:
+        raise UsageError(error.problem, error.fix) from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}.", "Correct that line.") from None
     if assignments or "${" in str(value):

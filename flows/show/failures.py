@@ -53,6 +53,8 @@ def explain(error: BaseException) -> StageError:
         return of_a_store
     if isinstance(error, UnsupportedOperation):  # a stage reads its inputs twice
         return UsageError("A pipe is where a file should be.", "Write it to a file, and give that.")
+    if isinstance(error, IsADirectoryError):
+        return UsageError(f"{error.filename or 'A path'} is a folder, and should be a file.", "Check the path.")
     if isinstance(error, OSError) and error.errno in _OS_REASONS:
         problem, fix = _OS_REASONS[error.errno]
         where = f" ({error.filename})" if error.filename else ""
@@ -82,7 +84,6 @@ _OS_REASONS = {
     errno.EROFS: ("The file system is read-only", "Choose a folder that can be written."),
     errno.ENOENT: ("There is no such file", "Check the path."),
     errno.ENOTDIR: ("A part of the path is a file, not a folder", "Check the path."),
-    errno.EISDIR: ("A folder is where a file should be", "Check the path."),
     errno.EEXIST: ("A file is where a folder should be", "Choose another folder."),
     errno.ENAMETOOLONG: ("A name in the path is too long", "Check the path."),
     errno.EMFILE: ("Too many files are open", "Raise the limit (ulimit -n) and run again."),

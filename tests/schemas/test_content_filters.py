@@ -13,7 +13,7 @@ from clicktower.schemas.content_filters import (
     read_list,
     shipped_list,
 )
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.text_contract import normalise
 
 ADULT = by_first_run(shipped_list(ADULT_ENGLISH).terms)
@@ -162,5 +162,5 @@ def test_a_list_of_terms_is_the_same_with_a_byte_order_mark_and_returns(tmp_path
     (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbf# version: 1\r\nrude word \r\n\r\nruder\r\n")
     assert read_list(str(tmp_path / "marked.txt")) == read_list(str(tmp_path / "terms.txt"))
     (tmp_path / "marked.txt").write_bytes("rude word\n".encode("utf-16"))
-    with pytest.raises(UsageError, match="is UTF-16, not UTF-8"):
+    with pytest.raises(StageError, match="is UTF-16, not UTF-8"):
         read_list(str(tmp_path / "marked.txt"))

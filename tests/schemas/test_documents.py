@@ -364,6 +364,7 @@ def test_kept_columns_of_parquet_may_be_categories_and_decimals(write):
         ("d.tsv", bz2.compress(TSV.encode()), "is a file of the kind bzip2"),
         ("d.tsv", _bytes(pa.table({"id": ["1"], "title": ["a"]})), "Give it a name that ends in .parquet"),
         ("d.tsv.gz", gzip.compress(gzip.compress(TSV.encode())), "is packed twice"),
+        ("d.tsv.gz", gzip.compress(b"d.tsv".ljust(257, b"\0") + b"ustar"), "is a file of the kind tar"),
     ],
 )
 def test_bad_documents_get_an_error_that_says_why(write, name, content, words):

@@ -7,7 +7,7 @@ import lzma
 import pyarrow as pa
 import pytest
 
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError
 from clicktower.schemas.text_file import decoded, ending, lines, read_text
 
 PLAIN = "q1\tled bulb\nq2\tmaße 窓\n"
@@ -69,9 +69,10 @@ def test_lines_keep_their_numbers():
     ],
 )
 def test_other_bytes_are_named(content, problem):
-    with pytest.raises(UsageError, match=problem) as error:
+    with pytest.raises(StageError, match=problem) as error:
         decoded(content, "the file")
     assert error.value.fix
+    assert error.value.exit_code == 1, "as for documents and logs of such bytes"
 
 
 @pytest.mark.parametrize("text", ["PAR1001\tparaffin oil\n", "ARROW1\tarrow head\n", "BZh9\tbolt\n"])

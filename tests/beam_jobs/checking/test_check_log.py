@@ -279,7 +279,12 @@ def test_damage_and_other_forms_fail_with_a_reason(tmp_path):
     (tmp_path / "log.zip").write_bytes(b"PK\x03\x04" + bytes(100))
     checked = check_log([str(tmp_path / "log.zip")])
     assert "zip" in checked.findings[0].problem
-    assert codes(check_log([write(tmp_path / "empty", [])]))["unknown_form"] == "fails"
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(b""))
+    for empty in (write(tmp_path / "empty", []), str(tmp_path / "packed.gz")):
+        (finding,) = check_log([empty]).findings
+        assert "is empty" in finding.problem, "as ingest says"
+    other = write(tmp_path / "other", [b"no names", b"of columns"])
+    assert codes(check_log([other]))["unknown_form"] == "fails"
     csv = write(tmp_path / "clicks.csv", [b"user,query,sku", *[b"c%d,lamp,D1" % number for number in range(9)]])
     assert codes(check_log([csv], log_format="ubi"))["unreadable"] == "fails"
     assert codes(check_log([csv]))["needs_mapping"] == "fails"

@@ -9,7 +9,7 @@ import pytest
 from clicktower.beam_jobs.ingest.ingest_stage import IngestConfig, ingest_log
 from clicktower.flows.cli import run
 from clicktower.flows.commands.erase import read_client_ids
-from clicktower.schemas.errors import UsageError
+from clicktower.schemas.errors import StageError, UsageError
 from tests.beam_jobs.ingest.dated_logs import day_lines, write_lines
 
 WHO = "client-3"
@@ -128,10 +128,13 @@ def test_ids_in_a_file_with_a_byte_order_mark_are_those_of_one_without(tmp_path)
     assert read_client_ids(None, str(tmp_path / "ids.txt")) == ["client-3", "client-4"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe", "a\n".encode("utf-16")])
-def test_no_id_is_wrong_usage(monkeypatch, content):
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(b"", "no client id"), (b"\n \n", "no client id"), (b"\xff\xfe", "UTF-16"), ("a\n".encode("utf-16"), "UTF-16")],
+)
+def test_no_id_is_an_error(monkeypatch, content, problem):
     _say(monkeypatch, content)
-    with pytest.raises(UsageError):
+    with pytest.raises(StageError, match=problem):
         read_client_ids("-", None)
 
 
